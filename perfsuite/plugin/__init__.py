@@ -112,6 +112,14 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"{option.option} needs --perf: {option.needs_perf}.")
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_cmdline_main(config: pytest.Config) -> Generator[None, int | None, int | None]:
+    """A run with a red cell fails, whatever other hooks made of its exit status."""
+    status = yield
+    output = config.pluginmanager.get_plugin("perfsuite.output")
+    return pytest.ExitCode.TESTS_FAILED if output and not status and output.has_red else status
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per cell, named by the cell's id."""
     if FIXTURE in metafunc.fixturenames:

@@ -49,6 +49,17 @@ def leave(item: pytest.Item, result: CellResult, metrics: Iterable[Metric] = ())
     item.user_properties += properties(result, metrics)
 
 
+def has_left(item: pytest.Item) -> bool:
+    """Whether a result waits for the report of its phase."""
+    return _LEFT in item.stash
+
+
+def leave_again(item: pytest.Item) -> None:
+    """Keep the result for the report of this phase once more, since the test runs once more."""
+    if (result := left(item)) is not None:
+        item.stash[_LEFT] = result
+
+
 def attach(item: pytest.Item, report: pytest.TestReport) -> None:
     """Move the result that the test has left to the report of its phase, or that it was left out."""
     if item.stash.get(_OUT, False):

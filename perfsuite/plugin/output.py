@@ -82,6 +82,11 @@ class Output:
         self.reports = Reports(options.report, options.html, lambda: self.metrics)
 
     @property
+    def has_red(self) -> bool:
+        """Whether a result fails its test."""
+        return any(map(self.is_red, self.results))
+
+    @property
     def metrics(self) -> list[Metric]:
         """Those of every process."""
         return list(catalog_of(self.config).all("metric").values())
@@ -249,7 +254,7 @@ class Output:
         ran = bool(self.results or self.reasons or (self.runs and self.selection.cells))
         if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, self.results)):
             session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
-        if session.exitstatus == pytest.ExitCode.OK and any(map(self.is_red, self.results)):
+        if session.exitstatus == pytest.ExitCode.OK and self.has_red:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         if session.exitstatus == pytest.ExitCode.OK and self.left_out:
             session.exitstatus = report_lines.PARTIAL

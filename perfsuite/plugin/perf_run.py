@@ -33,7 +33,7 @@ from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.settings import FIXTURE, setting
 from perfsuite.plugin.settling import Settling
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.result import Result
+from perfsuite.records.result import CellResult, Result
 from perfsuite.records.verdict import OPEN, RED, Status
 from perfsuite.run.against import Against, changes_to
 from perfsuite.run.answering import Answering
@@ -143,9 +143,9 @@ class PerfRun:
         result = msgspec.structs.replace(result, verdict=verdict, seconds=seconds, updated=self._relative(result))
         return self.failing.marked(result)
 
-    def text_if_red(self, result: Result) -> str:
+    def text_if_red(self, result: CellResult) -> str:
         """The text of a test that fails by this result; empty if it does not."""
-        return render(result.verdict, result.measurement.failure) if self.failing.is_red(result) else ""
+        return render(result.verdict, result.failure) if self.failing.is_red(result) else ""
 
     def _waits(self, holder: Holder | None, seconds: float) -> None:
         held = time.time() - holder.since if holder else 0.0
@@ -222,8 +222,8 @@ class PerfRun:
 
     def _told(self, result: Marked) -> Marked:
         """The result, if the test goes on. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
-        if self.failing.is_red(result):
-            raise PerfVerdict(render(result.verdict, result.failure))
+        if text := self.text_if_red(result):
+            raise PerfVerdict(text)
         if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
         return result

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from _pytest.runner import runtestprotocol  # private: no public hook gives the reports of a test before they are logged
 
-from perfsuite.plugin.cell_result import replace_result, result_of
+from perfsuite.plugin.cell_result import attach, has_left, left, replace_result, result_of
 from perfsuite.plugin.parametrization import cell_of
 from perfsuite.plugin.selection import is_worker
 from perfsuite.system.deadline import limit
@@ -46,6 +46,7 @@ class Settling:
 
     def __init__(self, run: PerfRun) -> None:
         self.run, self.held = run, dict[str, HeldTest]()  # by cell
+        self.item: pytest.Item | None = None  # whose test runs
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool | None:
@@ -56,7 +57,14 @@ class Settling:
         if cell.id in self.held:  # another test has the same cell
             self.settle()
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        self.item = item
+        try:
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+        except BaseException:
+            self._log_red(item)
+            raise
+        finally:
+            self.item = None
         if self.run.is_open(cell) and any(map(result_of, reports)):
             held = self.held[cell.id] = HeldTest(item, reports)
             self.run.output.hold(item.nodeid, held.result)
@@ -66,6 +74,10 @@ class Settling:
             self._log(item, reports)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
+
+    def holds(self, item: pytest.Item) -> bool:
+        """Whether the reports of the test, which is running, will be held if its cell is open."""
+        return self.item is item
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtestloop(self) -> Generator[None, object, object]:
@@ -86,8 +98,8 @@ class Settling:
         try:
             with limit(seconds, what, patient=self.run.options.budget is None):
                 for result in self.run.settled():
-                    held = self.held.pop(result.measurement.cell)
-                    self._end(held, self.run.finished(result, held.item))
+                    if held := self.held.pop(result.measurement.cell, None):  # none if another plugin ran its test
+                        self._end(held, self.run.finished(result, held.item))
         finally:
             self.run.live.clear()
             self._log_all()
@@ -107,6 +119,14 @@ class Settling:
             if result_of(report):
                 replace_result(report, result, self.run.output.metrics, text)
         self._log(held.item, held.reports)
+
+    def _log_red(self, item: pytest.Item) -> None:
+        """The test ended the run, as by pytest.exit(), and has no report: a red verdict is told nevertheless."""
+        result = left(item) if has_left(item) else None
+        if result and (text := self.run.text_if_red(result)):
+            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
+            attach(item, report)
+            self._log(item, [report])
 
     def _log_all(self) -> None:
         while self.held:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from perfsuite.plugin.cell_result import attach, fail, leave, result_of, without_measurement
+from perfsuite.plugin.cell_result import attach, fail, leave, leave_again, left, result_of, without_measurement
 from perfsuite.plugin.fixture import PerfVerdict
 from perfsuite.plugin.parametrization import cell_of
 from perfsuite.plugin.settings import FIXTURE
@@ -20,24 +21,49 @@ if TYPE_CHECKING:
     from perfsuite.plugin.perf_run import PerfRun
 
 
+_RUNNING, _AGAIN = pytest.StashKey[bool](), pytest.StashKey[bool]()
+NOT_HELD = (
+    "{}: the cell is open, and another plugin ran its test, so no question can settle it. Run without that plugin."
+)
+
+
 @dataclass(frozen=True)
 class VerdictReports:
     """A plugin object that lives for one pytest run with ``--perf``."""
 
     run: PerfRun
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """A test that another plugin runs again has a result before its fixtures begin."""
+        item.stash[_AGAIN] = left(item) is not None
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """A report that is made while the test runs is one of a part of it, such as a subtest."""
+        item.stash[_RUNNING] = True
+        if item.stash[_AGAIN]:  # the earlier reports may never be told
+            leave_again(item)
+        try:
+            return (yield)
+        finally:
+            del item.stash[_RUNNING]
+
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         """A red verdict is shown as its text, in the terminal and in JUnit, without a traceback, and fails its test
-        whatever the test made of it. A cell that ends without a result, for whatever reason, gets a red one.
+        whatever the test made of it. A cell that ends without a result, for whatever reason, gets a red one. The result
+        belongs to the test, so the report of a subtest has none.
         """
         report, error = (yield), call.excinfo
-        attach(item, report)
+        part = _RUNNING in item.stash
+        if not part:
+            attach(item, report)
         if error is not None and error.errisinstance(PerfVerdict):
             fail(report, printable(str(error.value)))
-        elif why := self._why_untrue(item, report):
+        elif not part and (why := self._why_untrue(item, report)):
             fail(report, why)
-        told = result_of(report) or not report.failed or report.when == "teardown"
+        told = part or result_of(report) or not report.failed or report.when == "teardown"
         cell = None if told else cell_of(item)
         if cell is not None and error is not None:
             crash = error.exconly(tryshort=True).partition("\n")[0]
@@ -55,6 +81,8 @@ class VerdictReports:
         result = result_of(report)
         if result is None and report.when == "call" and report.passed and item.nodeid not in self.run.checked:
             return f"{cell.id}: the test requests {FIXTURE} and never calls {FIXTURE}.check(), so nothing was compared."
+        if result and self.run.is_open(cell) and not self.run.settling.holds(item):
+            return NOT_HELD.format(cell.id)
         if result is None or not self.run.failing.is_red(result):
             return ""
         return f"{cell.id}: the cell is red, and the test hid its verdict: {headline(result.verdict)}"

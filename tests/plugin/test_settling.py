@@ -31,13 +31,14 @@ class Suite:
 
     def __init__(self, pytester, monkeypatch):
         self.pytester, self.monkeypatch, self.file = pytester, monkeypatch, pytester.path / "log"
+        self.more = ""  # of the conftest
         monkeypatch.setenv("SETTLED_LOG", str(self.file))
         monkeypatch.setenv("PYTHONPATH", os.pathsep.join(filter(None, sys.path)))
 
     def __call__(self, settled, *options, body=CHECK, apart=False, file=TEST):
         self.monkeypatch.setenv("SETTLED", json.dumps(settled))
         self.pytester.makepyfile(test_perf=file.format(cells=", ".join(map(repr, settled)), body=body))
-        self.pytester.makeconftest("import settled_cells\nsettled_cells.put()")
+        self.pytester.makeconftest(f"import settled_cells\nsettled_cells.put()\n{self.more}")
         self.file.write_text("")
         run = self.pytester.runpytest_subprocess if apart else self.pytester.runpytest_inprocess
         return run("--perf", *options)
@@ -204,6 +205,85 @@ def test_a_mark_xfail_hides_no_red_verdict(suite, statuses, strict):
     done = suite({ONE: statuses}, file=file)
 
     done.assert_outcomes(failed=1)
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+@pytest.mark.parametrize("statuses", [["regressed"], ["open", "regressed"]])
+@pytest.mark.parametrize("hides", ["fixture", "subtest"])
+def test_no_fixture_hides_a_red_verdict(suite, hides, statuses, workers):
+    """Neither one that swallows what check() raises, nor pytest's own subtests."""
+    if hides == "fixture":
+        fixture = "@pytest.fixture\ndef quiet(perf_cell):\n    try:\n        perf_cell.check()\n"
+        fixture += "    except Exception:\n        pass\n\n"
+        file, body = (
+            TEST.replace("(perf_cell)", "(perf_cell, quiet)").replace("@pytest.mark", f"{fixture}@pytest.mark"),
+            "pass",
+        )
+    else:
+        file, body = TEST.replace("(perf_cell)", "(perf_cell, subtests)"), "with subtests.test(): perf_cell.check()"
+    cells = {ONE: statuses, OTHER: ["open", "ok"], THIRD: ["ok"]}
+    done = suite(cells, "--perf-report=r.jsonl", *workers, file=file, body=body, apart=bool(workers))
+
+    assert done.ret == pytest.ExitCode.TESTS_FAILED
+    assert results(Path("r.jsonl")) == {ONE: "regressed", OTHER: "ok", THIRD: "ok"}
+
+
+@pytest.mark.parametrize("workers", [(), ("-n", "2")], ids=["alone", "workers"])
+@pytest.mark.parametrize("how", ["pytest.exit('enough', returncode=0)", "raise KeyboardInterrupt"])
+def test_a_test_that_ends_the_run_hides_no_red_verdict(suite, how, workers):
+    """pytest makes no report of such a test."""
+    body = f"try:\n        perf_cell.check()\n    except Exception:\n        {how}"
+    done = suite({ONE: ["ok"], OTHER: ["regressed"]}, "--perf-report=r.jsonl", *workers, body=body, apart=True)
+
+    assert done.ret != 0
+    assert results(Path("r.jsonl")) == {ONE: "ok", OTHER: "regressed"}
+
+
+HOOKS = {
+    "a wrapper": "wrapper=True, tryfirst=True)\ndef pytest_sessionfinish(session):\n    yield",
+    "the last": "trylast=True)\ndef pytest_sessionfinish(session):",
+}
+
+
+@pytest.mark.parametrize("hook", HOOKS.values(), ids=HOOKS)
+def test_a_hook_that_sets_the_exit_status_hides_no_red_verdict(suite, hook):
+    """Whenever it runs."""
+    suite.more = f"import pytest\n@pytest.hookimpl({hook}\n    session.exitstatus = 0\n"
+
+    assert suite({ONE: ["regressed"]}, apart=True).ret == pytest.ExitCode.TESTS_FAILED
+    assert suite({ONE: ["ok"]}, apart=True).ret == 0
+
+
+PROTOCOL = """
+import pytest
+from _pytest.runner import runtestprotocol
+
+class Again:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item, nextitem):
+        for again in range(2):
+            reports = runtestprotocol(item, nextitem=nextitem, log=False)
+            if all(report.passed for report in reports):
+                break
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        return True
+
+def {hook}(config):
+    config.pluginmanager.register(Again())
+"""
+
+
+@pytest.mark.parametrize("hook", ["pytest_configure", "pytest_report_header"], ids=["before ours", "after ours"])
+@pytest.mark.parametrize(("statuses", "red"), [(["regressed"], True), (["ok"], False), (["open", "ok"], None)])
+def test_a_plugin_that_runs_tests_again_hides_no_red_verdict(suite, hook, statuses, red):
+    """As pytest-rerunfailures does. If its hook comes before ours, no question can settle an open cell."""
+    suite.more = PROTOCOL.format(hook=hook)
+    done = suite({ONE: statuses, OTHER: ["ok"]}, apart=True)
+    taken = red is None and "another plugin ran its test" in done.stdout.str()
+
+    assert done.ret == int(taken if red is None else red)
+    assert taken == (red is None and hook == "pytest_report_header")
 
 
 def test_the_question_has_a_limit(suite):
