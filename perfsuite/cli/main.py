@@ -1,8 +1,8 @@
 """``perfsuite``: the command line in addition to pytest. Only the command that is called is imported.
 
 Exit codes: 0 done; 1 a measurement has failed; 2 the request cannot be satisfied, with one sentence on stderr;
-3 a time could not be decided (ab), or a limit of time left something out (upgrade); 130 stopped by Ctrl-C: all
-processes have ended, and only finished results remain.
+3 a time could not be decided (ab), or a limit of time left something out (upgrade); 130 stopped by Ctrl-C or SIGTERM:
+all processes have ended, and only finished results remain.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from perfsuite.cli.command_files import QUESTIONS, SITE, CommandFile, command_files
 from perfsuite.cli.parsers import parsers_of
 from perfsuite.errors import PerfsuiteError, UnknownName, UsageError
-from perfsuite.system.processes import require_linux
+from perfsuite.system.processes import ended_by_sigterm, require_linux
 from perfsuite.system.units import printable
 
 BAD_INPUT = 2
@@ -164,7 +164,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parsed = _parsed(sys.argv[1:] if arguments is None else arguments)
         if parsed.linux:
             require_linux(parsed.linux)
-        status: int = parsed.run(parsed)
+        with ended_by_sigterm():
+            status: int = parsed.run(parsed)
         sys.stdout.flush()
         return status
     except PerfsuiteError as error:

@@ -51,6 +51,7 @@ from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.verdict_words import headline, summary
 from perfsuite.system.deadline import OutOfTime, check, limit
 from perfsuite.system.machine import refuse_emulated
+from perfsuite.system.processes import ended_by_sigterm
 from perfsuite.system.units import show_rough
 
 ENDED = "{}, and the cell that was running was ended"
@@ -86,6 +87,9 @@ class PerfRun:
         self.output = Output(config, self.options, self.store, self.selection, self.failing.is_red)
         self.settling = Settling(self)
         config.add_cleanup(hear_waits(self._waits))
+        stack = contextlib.ExitStack()
+        stack.enter_context(ended_by_sigterm())
+        config.add_cleanup(stack.close)
         self.begin = time.monotonic()
         self.checked: set[str] = set()  # tests that have called check()
         self.live = LiveLine(

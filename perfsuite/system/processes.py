@@ -7,6 +7,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 
 from perfsuite.errors import UsageError
@@ -53,3 +54,18 @@ def ended_with(connection: socket.socket) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Inside, SIGTERM ends this process as Ctrl-C does: what is known is kept, and no file stays. Nothing changes in a
+    thread, which has no signals, or where somebody has a handler.
+    """
+    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    if ours:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        if ours:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)

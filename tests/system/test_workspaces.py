@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.cli.main import INTERRUPTED
 from perfsuite.system.paths import temporary_folder
 from perfsuite.system.workspaces import LOCK, Workspace
 
@@ -119,6 +120,48 @@ def test_what_is_left_of_a_killed_run_is_removed_by_the_next(tmp_path: Path, tem
 
     assert len(servers) == 1 and "rank1.progress" in left
     wait_until(swept, 10)  # a process that ends loses its variables before its locks
+
+
+SCRIPT = """
+import torch
+model = torch.nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters())
+while True:
+    model(torch.ones(2, 4)).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize("command", ["pytest", "perfsuite"])
+def test_sigterm_leaves_nothing(command: str, tmp_path: Path, temporary: Path) -> None:
+    """It ends a run as Ctrl-C does, as a cancelled job of CI would be."""
+    if command == "pytest":
+        first = run(tmp_path, "--perf-steps=100000")
+    else:
+        (tmp_path / "train.py").write_text(SCRIPT)
+        words = [
+            sys.executable,
+            "-m",
+            "perfsuite.cli.main",
+            "run",
+            "--steps",
+            "100000",
+            "--",
+            sys.executable,
+            "train.py",
+        ]
+        first = subprocess.Popen(words, cwd=tmp_path, stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: list(temporary.rglob("*.progress")))
+        first.send_signal(signal.SIGTERM)
+        first.wait(60)
+    finally:
+        first.kill()
+        first.wait()
+    wait_until(lambda: not commands(temporary), 10)
+
+    assert first.returncode == (pytest.ExitCode.INTERRUPTED if command == "pytest" else INTERRUPTED)
+    assert files(temporary) == []
 
 
 def test_a_workspace_stays_as_long_as_anybody_works_in_it(temporary: Path) -> None:
