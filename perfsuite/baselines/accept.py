@@ -81,3 +81,15 @@ def check_without_reason(
             f"{new.cell} is better, but {listed(metric.title for metric in worse)} got worse by what matters, in small "
             'steps since the last reason. Say why: --perf-reason="…"'
         )
+
+
+def check_open_times(verdict: Verdict) -> None:
+    """Raise FileError if the cell is better by one metric, and nothing has decided whether a time is worse: the change
+    that a trial could take back would be accepted with it.
+    """
+    waiting = [line.title for line in verdict.lines if line.status == Status.OPEN]
+    if verdict.status == Status.IMPROVED and waiting:
+        raise FileError(
+            f"{verdict.cell} is better, but {listed(waiting)} may be worse, and no trial has decided it. "
+            'Say why: --perf-reason="…"'
+        )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.baselines.accept import accepted, baseline_of, check_without_reason
+from perfsuite.baselines.accept import accepted, baseline_of, check_open_times, check_without_reason
 from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.own_times import TimesOfMachine
 from perfsuite.baselines.store import Store
@@ -212,6 +212,7 @@ class Gatekeeper(Answering):
         metrics = self.how.metrics(cell)
         if not self.reason and (is_gone or consent == Consent.IMPROVED):
             check_without_reason(self.store.entries(cell.id), measurement, metrics, is_gone)
+            check_open_times(verdict)
         new = baseline_of(measurement, self._commit(cell, measurement), metrics, self.most_busy)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:

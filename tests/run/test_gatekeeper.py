@@ -133,6 +133,17 @@ def test_improved_accepts_no_faster_time(accept):
     assert (result.updated, len(stored.times)) == ("", 1)
 
 
+@pytest.mark.parametrize("seconds", [0.5, 2.4])
+def test_improved_accepts_no_slower_time_without_a_reason(accept, seconds):
+    """A smaller peak would bring a step with it that may be slower. With a reason, the old times stay."""
+    with pytest.raises(NotAccepted, match="step time may be worse, and no trial has decided it"):
+        accept("improved", Other(seconds, more=-4096))
+    result, stored = accept("improved", Other(seconds, more=-4096), reason="less memory")
+
+    assert result.updated
+    assert [run.values["step_time_seconds"] for run in stored.times] == [0.4]
+
+
 class Counting(Few):
     """Two numbers of which a difference matters from 1 % on."""
 
