@@ -28,6 +28,9 @@ LAUNCHERS: dict[str, Callable[[int, int], str]] = {
 
 PYTHONS = ("python", "python3")
 NOTHING = "Give what trains after --, such as: perfsuite run -- python train.py."
+# Packages whose modules start or watch another script: python -m torch.distributed.run train.py.
+WRAPPERS = ("torch", "accelerate", "deepspeed", "cProfile", "profile", "trace", "pdb", "debugpy", "memray", "viztracer",
+    "coverage", "kernprof", "line_profiler", "scalene")  # fmt: skip
 STARTERS = {*PYTHONS, *(launcher.partition(" ")[0] for launcher in LAUNCHERS)}  # whose first file is the script
 
 
@@ -81,16 +84,20 @@ def script_of_file(folder: Path, file: str, arguments: str = "", *, launcher: st
 
 
 def name_of(words: Sequence[str]) -> str:
-    """The name of the script in a command: that of its first file or module, or of its first word. A module has its
-    whole path, since many packages have one that is named main or train. Of ``bash -c TEXT`` it is that in the text.
+    """The name of the script in a command: that of its first file or module, or of its first word. Later files are its
+    arguments. A module has its whole path, since many packages have one that is named main or train. Of
+    ``bash -c TEXT`` it is that in the text.
     """
     words = assignments(words)[1]
     words = [inner for before, word in zip(["", *words], words, strict=False) for inner in _shells(before, word)]
     if not words:
         raise UsageError(NOTHING)
-    modules = [after for word, after in itertools.pairwise(words) if word == "-m"]
-    files = [Path(word).stem for word in words if word.endswith((".py", ".sh"))]
-    first = unicodedata.normalize("NFKD", [*files, *modules[-1:], Path(words[0]).stem][0])  # letters before accents
+    named = [
+        word if before == "-m" else Path(word).stem
+        for before, word in zip(["", *words], words, strict=False)
+        if word.endswith((".py", ".sh")) or (before == "-m" and word.partition(".")[0] not in WRAPPERS)
+    ]
+    first = unicodedata.normalize("NFKD", [*named, Path(words[0]).stem][0])  # letters before accents
     name = re.sub(r"[^a-z0-9_]+", "_", first.encode("ascii", "ignore").decode().lower()).strip("_")
     return name if name[:1].isalpha() else f"script_{name}".rstrip("_")
 

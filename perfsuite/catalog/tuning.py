@@ -79,6 +79,7 @@ NEEDS: dict[str, Need] = {
     **dict.fromkeys(("OPENBLAS_", "GOTO_", "NPY_"), _with(NUMPY, "openblas")),
     "BLIS_": _with("blis"),
     "NUMEXPR_": _with("numexpr"),
+    "NUMBA_": _with("numba"),
     **dict.fromkeys(("RAYON_", "TOKENIZERS_PARALLELISM"), _with("tokenizers", "polars")),
     "POLARS_": _with("polars"),
     "ARROW_": _with("pyarrow"),

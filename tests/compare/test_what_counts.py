@@ -209,6 +209,8 @@ def test_a_row_is_true(row: str) -> None:
         ("RAYON_NUM_THREADS", "2", Rank("cpu", 1, 1, frozenset({"tokenizers"}))),
         ("TOKENIZERS_PARALLELISM", "true", Rank("cpu", 1, 1, frozenset({"tokenizers"}))),
         ("NUMEXPR_NUM_THREADS", "2", Rank("cpu", 1, 1, frozenset({"numexpr"}))),
+        ("NUMBA_NUM_THREADS", "2", Rank("cpu", 1, 1, frozenset({"numba"}))),
+        ("FI_PROVIDER", "efa", Rank("cuda", 2, 1, frozenset())),
         ("BLIS_NUM_THREADS", "2", Rank("cpu", 1, 1, frozenset({"blis"}))),
         ("PYTHONMALLOC", "malloc", CPU),
         ("GLIBC_TUNABLES", "glibc.malloc.tcache_count=0", CPU),
