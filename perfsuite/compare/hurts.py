@@ -34,8 +34,9 @@ NUMBERS = (  # beside all that is compared as a number of the training: what exp
     "active_facts", "optimizer_settings", "learning_rates", "loss", "gradient_norm",
 )  # fmt: skip
 LEAKS = (  # the bytes before the objects that have them
-    "grown_bytes", "kept_tensor_bytes", "open_files_left", "kept_files", "host_grown_bytes", "kept_host_bytes",
-    "worker_grown_bytes", "epoch_live_bytes", "processes_at_end", "leaked_objects", "kept_objects", "kept_blocks",
+    "grown_bytes", "kept_tensor_bytes", "open_files_left", "kept_files", "host_grown_bytes", "host_left_bytes",
+    "kept_host_bytes", "worker_grown_bytes", "epoch_live_bytes", "processes_at_end", "leaked_objects", "kept_objects",
+    "kept_blocks",
 )  # fmt: skip
 PEAKS = ("peak_memory_bytes", "run_peak_bytes", "host_memory_bytes", "host_spike_bytes")  # before their categories
 TIMES = ("step_time_seconds",)

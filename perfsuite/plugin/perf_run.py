@@ -226,8 +226,8 @@ class PerfRun:
 
     def _told(self, result: Marked) -> Marked:
         """The result, if the test goes on. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
-        if text := self.text_if_red(result):
-            raise PerfVerdict(text)
+        if self.failing.is_red(result):
+            raise PerfVerdict(render(result.verdict, result.failure))
         if result.verdict.status == Status.UNSUPPORTED:
             pytest.skip(headline(result.verdict))
         return result

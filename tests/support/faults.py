@@ -467,6 +467,16 @@ def hoards_python(session, trainer, meters):
     _of_each_step(session, lambda: _hoarded.append({number: number / 3 for number in range(20)}))
 
 
+def hoards_bytes(session, trainer, meters):
+    """100 KiB of Python bytes of every step stay alive on the last rank."""
+
+    def act(phase):
+        if phase == "end" and session.rank == session.world_size - 1:
+            _hoarded.append(bytes(100 * KIB))
+
+    session.phases.listen(act)
+
+
 def hoards_malloc(session, trainer, meters):
     """1 KiB of malloc of every step is never freed; no object of Python knows it."""
     import ctypes

@@ -31,7 +31,7 @@ from perfsuite.system.units import show_several
 SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0
 OPENED = 3  # causes that are unfolded at first
 # Of a run of thousands of cells, a page has as much as somebody may read, red first.
-MOST_SECTIONS = 300  # cells with their evidence
+MOST_SECTIONS = 200  # cells with their evidence
 MOST_ROWS = 3000  # of the table of all cells
 MOST_CAUSES, MOST_FACTS = 100, 30
 Whole = Callable[[Sequence[CellResult]], Sequence[CellResult]]  # the same results with their evidence, if they lack it

@@ -67,6 +67,7 @@ LEAKS = {
     "grown_bytes": "leaks {} of tensors in every step",
     "kept_tensor_bytes": "leaks {} of tensors in every step",
     "host_grown_bytes": "leaks {} of host memory in every step",
+    "host_left_bytes": "leaks {} of host memory in every step",
     "kept_host_bytes": "leaks {} of host memory in every step",
     "open_files_left": "leaves {} more open file(s) in every step",
     "kept_files": "leaves {} more open file(s) in every step",
