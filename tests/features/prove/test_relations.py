@@ -110,6 +110,7 @@ PARTS = (  # a loss that is a method, and an optimizer of a part
     "'eval': inner.eval, 'train': inner.train})()\n",
 )
 CLIP = "        nn.utils.clip_grad_norm_(model.parameters(), 0.01)\n"
+OTHERS = "        globals().setdefault('others', torch.optim.SGD(model.parameters(), 1e-3)).step()\n"
 FREEZES = "    model.eval(); model.head.requires_grad_(False)\n"
 ANEW = "torch.utils.data.DataLoader(data, batch_size=8, shuffle=True, generator=torch.Generator().manual_seed(0))"
 OWN_ORDER = """class Order(torch.utils.data.Sampler):
@@ -144,6 +145,7 @@ FAULTS = [  # a relation, the edit, and what is said
     ("trained", (STEP, CLIP + STEP), "clipped after the optimizer has used them"),
     ("trained", (BACK, CLIP + BACK), "no parameter has a gradient where gradients are clipped"),
     ("trained", PARTS, "does not have body.0.weight and 3 more"),
+    ("trained", (STEP, f"{OTHERS}{STEP}"), "two optimizers have embed.weight and 6 more"),
     ("schedule", (STEP, STEP * 2), "LambdaLR makes 2 steps for each update"),
     ("schedule", (STEP, ""), "LambdaLR made no step in all of 24 updates"),
     ("schedule", ("1 - step / 100", "max(0, 1 - step / 6)"), "is 0 in 18 updates from update 7 on"),

@@ -30,6 +30,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     ``length`` is the number of steps that it is made for, 0 if it does not say; ``turns``: then it goes back. In the
     first ``warmup`` of them the rate rises, if it says so.
     ``position`` is how many of them it has made, as it counts itself: accelerate's makes one for each rank.
+    ``after`` are its steps since the last iteration: a later stage of training has another optimizer, and none.
     ``asked`` is how many different learning rates it has set before updates, and ``got`` how many the updates had.
     """
 
@@ -38,6 +39,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     line: str  # of the last step
     counts: list[int]
     early: int
+    after: int = 0
     inner: bool
     steps_known_optimizer: bool
     rates: list[float]
@@ -228,6 +230,7 @@ class ScheduleProbe(Probe):
                 line=one.line,
                 counts=one.counts,
                 early=one.early,
+                after=one.now + one.ahead,
                 inner=one.inner,
                 steps_known_optimizer=self._is_known(one.scheduler.optimizer),
                 rates=one.rates,

@@ -1,5 +1,6 @@
 """What happens to each parameter of a script: its gradients, the optimizers that have it, and whether it moves."""
 
+import itertools
 import math
 import weakref
 from collections import Counter
@@ -51,6 +52,7 @@ class TrainedProbe(Probe):
         self.clips = Clips(torch, script)
         self.parted: list[tuple[str, str]] = []
         self.shared: list[tuple[str, str]] = []
+        self.turns: list[int] = []  # the optimizers of all updates
         self.undone: list[str] | None = None  # of DeepSpeed
         self.twins = Twins()
         self.lost: list[str] = []  # parameters with a gradient, while no module has any that an optimizer has
@@ -156,6 +158,7 @@ class TrainedProbe(Probe):
                 if least and self.found[name]() is one.grad:  # and no other that was put in its place
                     self.kept.setdefault(name, self.script.step + 1)
         self.clips.updates(optimizer)
+        self.turns.append(id(optimizer))
         result = update()
         for name, one in frozen:
             if before and digest(one) != before[name]:
@@ -182,12 +185,13 @@ class TrainedProbe(Probe):
         holders: Counter[int] = Counter()
         for optimizer in self.watched.optimizers.values():
             holders.update({id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
+        by_turns = 2 * sum(before != after for before, after in itertools.pairwise(self.turns)) >= len(self.turns)
         runs = runs_of(self.calls, self.gradients)
         known = {id(parameter) for _, parameter in self.parameters}
         traces = {
             name: ParameterTrace(
                 trains=parameter.requires_grad,
-                optimizers=holders[id(parameter)],
+                optimizers=holders[id(parameter)] if by_turns else min(holders[id(parameter)], 1),  # stages
                 has_gradient=name in self.gradients,
                 nonzero=name in self.nonzero,
                 moved=name in self.moved,

@@ -64,7 +64,7 @@ def _wrong(one: Schedule, facts: Schedules) -> Remark | None:
     zeros, first = _zeros(one.rates)
     if zeros > 1:
         return Remark(what="zero", subject=one.kind, step=first, number=zeros, line=one.line or one.made)
-    if facts.ended and not stepped:
+    if facts.ended and not stepped and not one.after:
         return Remark(what="never", subject=one.kind, number=facts.iterations, line=one.made)
     return _wrong_length(one, facts, stepped)
 
