@@ -62,7 +62,7 @@ def suite(pytester):
 )
 def test_an_option_works_with_every_kind_of_cell(suite, kind, run):
     """Its cell has a verdict, or a sentence says why not; no error is ours."""
-    done = suite(kind).runpytest_inprocess("--perf", "-p", "no:cacheprovider", *RUNS[run])
+    done = suite(kind).runpytest_subprocess("--perf", "-p", "no:cacheprovider", *RUNS[run])
     said = done.stdout.str() + done.stderr.str()
     report = Path("r.jsonl")
     results = report_lines.read_report(report) if report.exists() else []
