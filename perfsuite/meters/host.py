@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import StepKind
 from perfsuite.system.units import BYTES
 
+SMALLEST = 32  # bytes of what Python's own allocator gives out for a number; a string has more
 SHARED = ("/dev/zero", "/memfd:", "/SYSV", "/dev/shm/pym-", "/dev/shm/psm_")  # beginnings of the kernel's names
 GUARD = 2**16  # bytes at most, below the stack of a thread
 
@@ -120,6 +122,11 @@ def malloced() -> int:
     """The bytes that malloc has given out, in all threads; 0 without glibc 2.33 or newer, which can say so."""
     info = _mallinfo()
     return int(info.uordblks + info.hblkhd) if info else 0
+
+
+def given_out() -> int:
+    """The bytes of malloc, and at least those of Python's own allocator."""
+    return malloced() + SMALLEST * sys.getallocatedblocks()
 
 
 def _mallinfo() -> Any:

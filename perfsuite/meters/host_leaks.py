@@ -5,12 +5,10 @@ library in C has of malloc. A log or a cache grows in some steps, a leak in all.
 import contextlib
 import gc
 import itertools
-import sys
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.meters.host import malloced
-from perfsuite.meters.own_host import SMALLEST
+from perfsuite.meters.host import given_out, malloced
 from perfsuite.rank.memory.recorder import open_source
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
@@ -37,7 +35,7 @@ class HostLeaks(Meter):
             if gc.isenabled():  # otherwise memory.py collects in each step
                 self.session.garbage.collect()
             tensors = self.source.live_bytes if self.session.job.device == "cpu" else 0
-            self.counts.append(malloced() + SMALLEST * sys.getallocatedblocks() - tensors)
+            self.counts.append(given_out() - tensors)
         return contextlib.nullcontext()
 
     def readings(self) -> dict[str, Reading]:

@@ -12,13 +12,12 @@ a leak adds, so the later steps are also asked one by one. What all of them add 
 
 import contextlib
 import itertools
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.meters._growth import BLOCK, BLOCKS, ONE_BY_ONE, ends_block, is_asked_at, least_growth, nearly_each
-from perfsuite.meters.host import Mapped, malloced, mapped
+from perfsuite.meters.host import Mapped, given_out, malloced, mapped
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.script import boot
 from perfsuite.rank.session import Session
@@ -29,7 +28,6 @@ from perfsuite.system.units import BYTES
 
 LEAST = 16384  # bytes per step: less is what logs of losses, queues and caches of libraries, and this recording keep
 SLACK = 4 * 2**20  # bytes: garbage that imports leave is freed in a later step, 1.6 MiB of pandas's on Python 3.13
-SMALLEST = 32  # bytes of what Python's own allocator gives out for a number; a string has more
 FLOOR = 2**26  # private maps: what Python's own allocator and stacks of threads have is not known exactly
 COUNTED = (StepKind.WARMUP, StepKind.UNFENCED, StepKind.CALLED)  # counted at their beginning, and at the first timed
 
@@ -69,7 +67,7 @@ class OwnHost(Meter):
 
     def _given_out(self) -> int:
         """Of malloc, and at least of Python's allocator, but for tensors."""
-        return malloced() + SMALLEST * sys.getallocatedblocks() - self._tensors()
+        return given_out() - self._tensors()
 
     def _mapped(self) -> Mapped:
         return mapped() if self.session.job.device == "cpu" else Mapped()

@@ -49,11 +49,6 @@ def leave(item: pytest.Item, result: CellResult, metrics: Iterable[Metric] = ())
     item.user_properties += properties(result, metrics)
 
 
-def has_left(item: pytest.Item) -> bool:
-    """Whether a result waits for the report of its phase."""
-    return _LEFT in item.stash
-
-
 def leave_again(item: pytest.Item) -> None:
     """Keep the result for the report of this phase once more, since the test runs once more."""
     if (result := left(item)) is not None:

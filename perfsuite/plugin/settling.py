@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 from _pytest.runner import runtestprotocol  # private: no public hook gives the reports of a test before they are logged
 
-from perfsuite.plugin.cell_result import attach, has_left, left, replace_result, result_of
+from perfsuite.plugin.cell_result import attach, fail, replace_result, result_of
 from perfsuite.plugin.parametrization import cell_of
 from perfsuite.plugin.selection import is_worker
 from perfsuite.system.deadline import limit
@@ -122,10 +122,10 @@ class Settling:
 
     def _log_red(self, item: pytest.Item) -> None:
         """The test ended the run, as by pytest.exit(), and has no report: a red verdict is told nevertheless."""
-        result = left(item) if has_left(item) else None
-        if result and (text := self.run.text_if_red(result)):
-            report = pytest.TestReport(item.nodeid, item.location, {}, "failed", text, "call")
-            attach(item, report)
+        report = pytest.TestReport(item.nodeid, item.location, {}, "passed", None, "call")
+        attach(item, report)
+        if (result := result_of(report)) and (text := self.run.text_if_red(result)):
+            fail(report, text)
             self._log(item, [report])
 
     def _log_all(self) -> None:

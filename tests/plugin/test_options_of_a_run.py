@@ -28,7 +28,7 @@ RUNS = {  # some together, since each run takes seconds
     "nothing": ("--perf-changed", "--perf-shard=1/1", "--perf-hardware=cpu_x1,cpu_x2", *FILES),
     "elsewhere": ("--perf-predict", "--perf-hardware=h100_x1,h100_x2", *FILES),
 }
-ELSEWHERE = {"--perf", "--perf-reason", "--perf-update"}  # other tests have them
+ELSEWHERE = {"--perf-reason"}  # other tests have it
 OURS = ("INTERNALERROR", "ValueError", "IndexError", "KeyError", "AttributeError", "TypeError", "AssertionError")
 
 
