@@ -185,13 +185,14 @@ class TrainedProbe(Probe):
         holders: Counter[int] = Counter()
         for optimizer in self.watched.optimizers.values():
             holders.update({id(parameter) for group in optimizer.param_groups for parameter in group["params"]})
-        by_turns = 2 * sum(before != after for before, after in itertools.pairwise(self.turns)) >= len(self.turns)
+        changes = sum(before != after for before, after in itertools.pairwise(self.turns))
+        by_turns = changes >= len({*self.turns})  # one comes back; stages of training follow each other
         runs = runs_of(self.calls, self.gradients)
         known = {id(parameter) for _, parameter in self.parameters}
         traces = {
             name: ParameterTrace(
                 trains=parameter.requires_grad,
-                optimizers=holders[id(parameter)] if by_turns else min(holders[id(parameter)], 1),  # stages
+                optimizers=holders[id(parameter)] if by_turns else min(holders[id(parameter)], 1),
                 has_gradient=name in self.gradients,
                 nonzero=name in self.nonzero,
                 moved=name in self.moved,
